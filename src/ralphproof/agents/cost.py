@@ -74,43 +74,40 @@ class PriceList:
     def __init__(self, own: Mapping[str, TokenRates] | None = None, clock: Callable[[], float] = time.time) -> None:
         self._own = dict(own or {})
         self._clock = clock
-        self._models: dict[tuple[str, str | None], ModelInfo | None] = {}
-        self._recent_rates: dict[tuple[str, str], tuple[float, TokenRates | None]] = {}  # with the time of the lookup
+        self._models: dict[str, ModelInfo | None] = {}
+        self._recent_rates: dict[str, tuple[float, TokenRates | None]] = {}  # with the time of the lookup
 
-    def cost(self, model: str | None, usage: Usage, provider: str | None = None) -> int | None:
+    def cost(self, model: str | None, usage: Usage) -> int | None:
         """Micro-dollars for a turn's tokens at today's prices. None where the model's prices are unknown."""
-        rates = self.rates(model, provider)
+        rates = self.rates(model)
         return None if rates is None else rates.cost(usage)
 
-    def rates(self, model: str | None, provider: str | None = None) -> TokenRates | None:
+    def rates(self, model: str | None) -> TokenRates | None:
         """The user's rates by the longest matching name prefix, else the provider's."""
         if not isinstance(model, str) or not _is_model_name(model):
             return None
-        key, now = (model, str(provider)), self._clock()
-        looked_up_at, rates = self._recent_rates.get(key, (float("-inf"), None))
+        now = self._clock()
+        looked_up_at, rates = self._recent_rates.get(model, (float("-inf"), None))
         if 0 <= now - looked_up_at < PRICE_CACHE_S:
             return rates
-        rates = self._rates(model, provider, now)
-        if len(self._recent_rates) < MAX_CACHED_NAMES or key in self._recent_rates:
-            self._recent_rates[key] = now, rates
+        rates = self._rates(model, now)
+        if len(self._recent_rates) < MAX_CACHED_NAMES or model in self._recent_rates:
+            self._recent_rates[model] = now, rates
         return rates
 
-    def _rates(self, model: str, provider: str | None, now: float) -> TokenRates | None:
+    def _rates(self, model: str, now: float) -> TokenRates | None:
         prefix = max((name for name in self._own if model.startswith(name)), key=len, default=None)
         if prefix is not None:
             return self._own[prefix]
-        found = self._find(model, provider)
+        found = self._find(model)
         return None if found is None else _current_rates(found, now)
 
-    def _find(self, model: str, provider: str | None) -> ModelInfo | None:
-        if not _is_model_name(model) or not (provider is None or _is_model_name(provider)):
-            return None
-        key = (model, provider)
-        if key not in self._models:
+    def _find(self, model: str) -> ModelInfo | None:
+        if model not in self._models:
             if len(self._models) >= MAX_CACHED_NAMES:
                 return None
-            self._models[key] = _find_model(model, provider)
-        return self._models[key]
+            self._models[model] = _find_model(model)
+        return self._models[model]
 
 
 def _is_model_name(name: object) -> bool:
@@ -121,13 +118,13 @@ def _to_micro_usd(usd: float | Decimal | None) -> int | None:
     return None if usd is None else round(usd * MILLION)
 
 
-def _find_model(model: str, provider: str | None) -> ModelInfo | None:
+def _find_model(model: str) -> ModelInfo | None:
     """The model with exactly this name; None where it is unknown or genai-prices is not installed."""
     try:
         from genai_prices.data_snapshot import get_snapshot  # takes 0.3 s and 30 MB
     except ImportError:
         return None
-    provider_name, name = _split_provider(model.lower(), provider)
+    provider_name, name = _split_provider(model.lower())
     try:
         _, found = get_snapshot().find_provider_model(name, None, provider_name, None)
     except LookupError:
@@ -135,14 +132,12 @@ def _find_model(model: str, provider: str | None) -> ModelInfo | None:
     return found if any(_is_exact_match(shorter, found) for shorter in _without_edition(name)) else None
 
 
-def _split_provider(name: str, provider: str | None) -> tuple[str | None, str]:
+def _split_provider(name: str) -> tuple[str | None, str]:
     """The provider of a model and the model's name there, from a name such as `openrouter/anthropic/claude-…`.
 
     Names of Bedrock have a region and a dot in front.
     """
     name = re.sub(r"\[\w+\]$", "", name)  # Claude Code 2.1 adds [1m] where it may use the long context
-    if provider is not None:
-        return provider, name.removeprefix(f"{provider.lower()}/")
     prefix, slash, rest = name.partition("/")
     if slash:
         return prefix, rest
