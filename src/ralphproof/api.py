@@ -47,6 +47,8 @@ from ralphproof.runs.request import (
     resolve_task_folder,
 )
 from ralphproof.runs.spec import RunSpec, prepare_spec
+from ralphproof.settings.declarations import SETTINGS_SCHEMA
+from ralphproof.settings.schema import leaf_keys
 
 # Functions as agents, checks and observers
 
@@ -126,85 +128,7 @@ def function_name(function: object) -> str:
     return str(getattr(function, "__name__", type(function).__name__))
 
 
-# Names of flags and settings in the Python API, for messages
-
-
-SETTINGS_ARGUMENT = "settings"  # the source that messages name for arguments
-
-# Arguments that are settings, and their paths.
-RUN_ARGUMENTS = {
-    "preset": "preset", "model": "agent.model", "max_iterations": "maximumIterations",
-    "max_cost_usd": "limits.maxCostUsd", "daily_cost_usd": "limits.dailyCostUsd", "max_tokens": "limits.maxTokens",
-    "max_minutes": "limits.maxMinutes", "completion_promise": "completionResponse",
-    "stall_detection_threshold": "limits.stallIterations", "same_error_threshold": "limits.sameErrorIterations",
-    "escalate_to_deep_debug": "limits.escalateToDeepDebug", "context_injection": "contextInjection",
-    "review": "review.enabled", "review_cap": "review.cap",
-}  # fmt: skip
-SUPERVISE_ARGUMENTS = {
-    "max_restarts": "supervise.maxRestarts", "restart_delay_s": "supervise.restartDelaySeconds",
-    "wait_timeout_s": "supervise.waitTimeoutSeconds", "poll_interval_s": "supervise.pollIntervalSeconds",
-}  # fmt: skip
-_OTHER_ARGUMENTS = {"agent": "agent.command", "protect": "protectedPaths", "checks": "guardrails"}
-
-# Flags and their arguments; one that ends with `=` takes a value.
-_FLAG_ARGUMENTS = {
-    "--project-dir": "project_dir=", "--agent": "agent=", "--model": "model=", "--check": "checks=",
-    "--judge": "judge=", "--protect": "protect=",
-    "--skill": "skill=", "--preset": "preset=", "--type": "task_type=", "--risk": "risk=", "--resume": "resume=",
-    "--max-iterations": "max_iterations=", "--max-cost-usd": "max_cost_usd=",
-    "--max-tokens": "max_tokens=", "--max-minutes": "max_minutes=",
-    "--task-folder": "run_dir=", "--ralph-dir": "ralph_dir=", "--review-cap": "review_cap=",
-    "--skip-review": "review=False", "--force": "force=True", "--allow-unknown-cost": "allow_unknown_cost=True",
-    "--allow-missing-check": "allow_missing_check=True", "--no-check": "checks=()", "--no-sandbox": "guarded=False",
-    "--explain": "ralph run --explain",
-    "--sandbox": 'settings={"sandbox": {"backend": "auto"}}', "--allow-host": 'settings={"sandbox": {"allowHosts": …}}',
-}  # fmt: skip
-_COMMAND = r"\bralph [a-z]+(?: [^;,()\n]*)?"  # a command for a terminal is not translated, nor is quoted text
-_QUOTED = r"(?<!\w)'[^'\n]*'|(?<!\w)\"[^\"\n]*\""
-_FLAG = rf"(?<![\w-])(?P<flag>--[a-z][a-z-]*)(?: (?P<value>[A-Z][A-Z.]*\b|auto\b|stories\b|{_QUOTED}))?(?![\w-])"
-_NAMES = re.compile(f"{_COMMAND}|{_QUOTED}|{_FLAG}")
-
-
-class PythonNames:
-    """Translates flags and settings in messages to arguments of this API, except paths in the given settings."""
-
-    def __init__(self, settings: object, supervised: bool = False) -> None:
-        arguments = SUPERVISE_ARGUMENTS if supervised else RUN_ARGUMENTS
-        arguments_by_path = {path: name for name, path in (arguments | _OTHER_ARGUMENTS).items()}
-        arguments_by_path |= {"maximumIterations": "max_restarts"} if supervised else {}  # the same limit
-        self._arguments_by_path = {
-            path: name for path, name in arguments_by_path.items() if not _has_path(settings, path.split("."))
-        }
-
-    def translate(self, text: str) -> str:
-        """The message with flags and settings replaced."""
-        paths = "|".join(re.escape(path) for path in sorted(self._arguments_by_path, key=len, reverse=True))
-        if paths:
-            setting = rf"(?:\b{SETTINGS_ARGUMENT}: )?(?<![\w.])({paths})(?!\w|\.\w)"
-            text = re.sub(setting, lambda match: self._arguments_by_path[match[1]], text)
-        return _NAMES.sub(_replace_flag, text)
-
-
-def _replace_flag(match: re.Match[str]) -> str:
-    argument = _FLAG_ARGUMENTS.get(match["flag"] or "")
-    if argument is None:
-        return match[0]
-    value = match["value"]
-    if value is None:
-        return argument
-    return argument + (value if value[0] in "'\"" else f'"{value}"')
-
-
-def _has_path(settings: Any, path: Iterable[str]) -> bool:
-    """Whether nested settings have a value at a path."""
-    for name in path:
-        if not isinstance(settings, dict) or name not in settings:
-            return False
-        settings = settings[name]
-    return True
-
-
-# Entry points
+# Options
 
 
 AgentFunction = Callable[[str], object] | Callable[[str, AgentContext], object]
@@ -263,6 +187,89 @@ class Options(TypedDict, total=False):
     review_cap: int
     resume: str
     settings: dict[str, Any]
+
+
+# Names of flags and settings in the Python API, for messages
+
+
+SETTINGS_ARGUMENT = "settings"  # the source that messages name for arguments
+# Arguments that are settings and are called neither like them nor like a flag of theirs.
+_RENAMED_SETTINGS = {
+    "completion_promise": "completionResponse", "stall_detection_threshold": "limits.stallIterations",
+    "same_error_threshold": "limits.sameErrorIterations", "review": "review.enabled", "checks": "guardrails",
+}  # fmt: skip
+# Flags that have another name here; one that ends with `=` takes a value.
+_RENAMED_FLAGS = {
+    "--check": "checks=", "--no-check": "checks=()", "--type": "task_type=", "--task-folder": "run_dir=",
+    "--skip-review": "review=False", "--no-sandbox": "guarded=False", "--explain": "ralph run --explain",
+    "--sandbox": 'settings={"sandbox": {"backend": "auto"}}', "--allow-host": 'settings={"sandbox": {"allowHosts": …}}',
+}  # fmt: skip
+
+
+def _paths_of(arguments: Iterable[str]) -> dict[str, str]:
+    """The paths of those arguments that are settings, called like the setting or like one of its flags."""
+    paths = {name: path for name, path in _RENAMED_SETTINGS.items() if name in arguments}
+    for path, key in leaf_keys(SETTINGS_SCHEMA):
+        own = re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", path.rpartition(".")[2])
+        flags = (name[2:].replace("-", "_") for flag in key.flags for name in flag.names)
+        for name in (own.replace("_seconds", "_s"), *flags):
+            if name in arguments:
+                paths.setdefault(name, path)
+    return paths
+
+
+RUN_ARGUMENTS = _paths_of(Options.__annotations__)
+SUPERVISE_ARGUMENTS = _paths_of(("max_restarts", "restart_delay_s", "wait_timeout_s", "poll_interval_s", "checks"))
+_COMMAND = r"\bralph [a-z]+(?: [^;,()\n]*)?"  # a command for a terminal is not translated, nor is quoted text
+_QUOTED = r"(?<!\w)'[^'\n]*'|(?<!\w)\"[^\"\n]*\""
+_FLAG = rf"(?<![\w-])(?P<flag>--[a-z][a-z-]*)(?: (?P<value>[A-Z][A-Z.]*\b|auto\b|stories\b|{_QUOTED}))?(?![\w-])"
+_NAMES = re.compile(f"{_COMMAND}|{_QUOTED}|{_FLAG}")
+
+
+class PythonNames:
+    """Translates flags and settings in messages to arguments of this API, except paths in the given settings."""
+
+    def __init__(self, settings: object, supervised: bool = False) -> None:
+        arguments = SUPERVISE_ARGUMENTS if supervised else RUN_ARGUMENTS
+        arguments_by_path = {path: name for name, path in arguments.items()}
+        arguments_by_path |= {"maximumIterations": "max_restarts"} if supervised else {}  # the same limit
+        self._arguments_by_path = {
+            path: name for path, name in arguments_by_path.items() if not _has_path(settings, path.split("."))
+        }
+
+    def translate(self, text: str) -> str:
+        """The message with flags and settings replaced."""
+        paths = "|".join(re.escape(path) for path in sorted(self._arguments_by_path, key=len, reverse=True))
+        if paths:
+            setting = rf"(?:\b{SETTINGS_ARGUMENT}: )?(?<![\w.])({paths})(?!\w|\.\w)"
+            text = re.sub(setting, lambda match: self._arguments_by_path[match[1]], text)
+        return _NAMES.sub(_replace_flag, text)
+
+
+def _replace_flag(match: re.Match[str]) -> str:
+    flag, given = match["flag"] or "", match["value"]
+    name = flag[2:].replace("-", "_")
+    if flag in _RENAMED_FLAGS:
+        argument = _RENAMED_FLAGS[flag]
+    elif name in Options.__annotations__:
+        argument = f"{name}={'True' if Options.__annotations__[name].__forward_arg__ == 'bool' else ''}"
+    else:
+        return match[0]
+    if given is None:
+        return argument
+    return argument + (given if given[0] in "'\"" else f'"{given}"')
+
+
+def _has_path(settings: Any, path: Iterable[str]) -> bool:
+    """Whether nested settings have a value at a path."""
+    for name in path:
+        if not isinstance(settings, dict) or name not in settings:
+            return False
+        settings = settings[name]
+    return True
+
+
+# Entry points
 
 
 def run(prompt: str = "", **options: Unpack[Options]) -> Outcome:
@@ -515,15 +522,15 @@ def _as_limit(function: Any) -> Callable[[State], Breach | None]:
 
 def _option_settings(options: Options) -> dict[str, Any]:
     """The given settings, overridden by the options that are settings."""
-    given = options.get("settings", {})
-    if not isinstance(given, dict):
-        raise Refused(f"settings must be a dict in the shape of the settings' file, not {given!r}")
-    _refuse_non_text_keys(given)
-    settings: dict[str, Any] = copy.deepcopy(given) | ({"preset": "pipeline"} if options.get("task") else {})
-    values = {path: options[name] for name, path in RUN_ARGUMENTS.items() if name in options}  # type: ignore[literal-required]
-    if isinstance(command := options.get("agent"), str):
-        values["agent.command"] = command
-    for path, setting in values.items():
+    own = options.get("settings", {})
+    if not isinstance(own, dict):
+        raise Refused(f"settings must be a dict in the shape of the settings' file, not {own!r}")
+    _refuse_non_text_keys(own)
+    settings: dict[str, Any] = copy.deepcopy(own) | ({"preset": "pipeline"} if options.get("task") else {})
+    given = {name: option for name, option in options.items() if name not in ("checks", "protect")}
+    if not isinstance(options.get("agent"), str):
+        given.pop("agent", None)
+    for path, setting in ((RUN_ARGUMENTS[name], option) for name, option in given.items() if name in RUN_ARGUMENTS):
         group, _, name = path.rpartition(".")
         inner = settings.setdefault(group, {}) if group else settings
         if isinstance(inner, dict):  # else validation reports it

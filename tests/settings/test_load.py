@@ -62,7 +62,7 @@ def test_each_layer_wins_over_the_one_before_and_is_named_as_the_origin(project:
     loads.append(project.load(environ={name: "14"}))
     loads.append(project.load({"maximumIterations": 15}, {name: "14"}))
     assert [(loaded.settings.maximum_iterations, loaded.origins["maximumIterations"]) for loaded in loads] == [
-        (10, "preset harness"),
+        (10, "default"),
         (11, str(project.user)),
         (12, ".ralph/settings.json"),
         (13, ".ralph/settings.local.json"),

@@ -9,8 +9,9 @@ from ralphproof.base.value import replace
 from ralphproof.engine.claim import Claim, ClaimRule
 from ralphproof.engine.plan import Pipeline
 from ralphproof.runs.assembly import build_preset_pipeline
-from ralphproof.settings.declarations import PRESETS, Settings
+from ralphproof.settings.declarations import PRESETS, SETTINGS_SCHEMA, Settings
 from ralphproof.settings.loader import read_preset
+from ralphproof.settings.schema import default_values
 from ralphproof.settings.validation import validate_layer
 from tests.settings.project import Project
 
@@ -38,15 +39,16 @@ def test_a_preset_changes_settings_that_exist(name: str) -> None:
     [
         ("harness", 10, "DONE"),
         ("wrapper", None, "COMPLETE"),
-        ("pipeline", 10, None),
+        ("pipeline", 10, "DONE"),
         ("stories", 15, "COMPLETE"),
-        ("supervise", 100, None),
+        ("supervise", 100, "DONE"),
     ],
 )
-def test_presets_set_limits_and_words_of_their_style(name: str, iterations: int | None, response: str | None) -> None:
-    data = read_preset(name)["settings"]
-    assert data["maximumIterations"] == iterations
-    assert data.get("completionResponse") == response
+def test_presets_set_limits_and_words_of_their_style(name: str, iterations: int | None, response: str) -> None:
+    defaults = default_values(SETTINGS_SCHEMA)
+    assert isinstance(defaults, dict)
+    data = defaults | read_preset(name)["settings"]
+    assert (data["maximumIterations"], data["completionResponse"]) == (iterations, response)
 
 
 def test_patterns_are_off_in_supervise_and_context_is_on_in_wrapper() -> None:
