@@ -35,7 +35,7 @@ EXAMPLES = ("ralph attach", "ralph attach 20261115-21", "ralph attach --json")
 
 def attach_parser() -> Parser:
     parser = Parser("attach", ABOUT, EXAMPLES)
-    parser.add("run", "run id or unique prefix (default: the latest run)", nargs="?", metavar="RUN")
+    parser.add_run()
     return parser
 
 

@@ -51,7 +51,7 @@ POLL_S = 0.1
 
 def pause_parser() -> Parser:
     parser = Parser("pause", PAUSE_ABOUT, PAUSE_EXAMPLES)
-    parser.add("run", "run id or unique prefix (default: the latest run)", nargs="?", metavar="RUN")
+    parser.add_run()
     parser.add("--wait", "wait until it is paused")
     return parser
 
@@ -63,12 +63,16 @@ def pause_main(argv: list[str]) -> int:
         row = find_named_run(ledger, args.run, args, shown=True)
         refuse_unrelated_run_in_turn("pause", ledger, row)
         tail = RecordTail(ledger, row)
-        run = tail.row.id
         already = request_pause(tail, ledger, project)
-        if args.wait and not _wait_until_paused(tail, ledger, project):
-            return _print_not_paused(run, args)
-        _pause_print_result(run, tail.state.user.paused, already, args)
-        return 0
+        missed = args.wait and not _wait_until_paused(tail, ledger, project)
+    paused = tail.state.user.paused and not missed
+    if missed:
+        line = f"run {row.id} was not paused: it ended or was resumed; see: ralph status {row.id}"
+    else:
+        when = "is paused" if paused else "will pause before its next turn"
+        line = f"run {row.id} {when}; continue it: ralph resume {row.id}"
+    print_result(args.json, "pause", {"run": row.id, "rests": paused, "already": already and not missed}, line)
+    return 1 if missed else 0
 
 
 def _wait_until_paused(tail: RecordTail, ledger: SqliteLedger, project: Project) -> bool:
@@ -81,25 +85,6 @@ def _wait_until_paused(tail: RecordTail, ledger: SqliteLedger, project: Project)
         time.sleep(POLL_S)
         tail.more()
     return True
-
-
-def _pause_print_result(run: str, paused: bool, already: bool, args: Namespace) -> None:
-    if args.json:
-        print_json("pause", {"run": run, "rests": paused, "already": already})
-    elif paused:
-        print_lines(f"run {run} is paused; continue it: ralph resume {run}")
-    else:
-        print_lines(f"run {run} will pause before its next turn; continue it: ralph resume {run}")
-
-
-def _print_not_paused(run: str, args: Namespace) -> int:
-    print_result(
-        args.json,
-        "pause",
-        {"run": run, "rests": False, "already": False},
-        f"run {run} was not paused: it ended or was resumed; see: ralph status {run}",
-    )
-    return 1
 
 
 # ralph say
@@ -160,7 +145,7 @@ CANCEL_EXAMPLES = ("ralph cancel", "ralph cancel 20261115-21", "ralph cancel TAS
 def cancel_parser() -> Parser:
     parser = Parser("cancel", CANCEL_ABOUT, CANCEL_EXAMPLES)
     about = "run id or unique prefix, or task id (default: the latest run)"
-    parser.add("run", about, nargs="?", metavar="RUN")
+    parser.add_run(about)
     parser.add("--no-wait", "do not wait for the end")
     return parser
 
@@ -186,23 +171,18 @@ def cancel_run(ledger: SqliteLedger, project: Project, row: RunRow, args: Namesp
     extra: dict[str, Json] = {"task": task} if task else {}
     if not ledger.run_end(row.id):
         return _print_requested(row.id, args, extra)
-    _cancel_print_result(recorded_outcome(ledger, row.id), cancellation, args.json, extra)
+    _print_cancelled(recorded_outcome(ledger, row.id), cancellation, args.json, extra)
     return 1 if cancellation.unfinished() and not args.no_wait else 0
 
 
 def _print_requested(run: str, args: Namespace, extra: dict[str, Json]) -> int:
-    waited = not args.no_wait
-    if args.json:
-        print_json("cancel", {"run": run, **extra, "ended": False, "outcome": None})
-    else:
-        late = f"; it has not ended within {phrases.format_duration(CANCEL_TIMEOUT_S)}, see ralph status"
-        print_lines(f"run {run} is asked to end" + (late if waited else ""))
-    return 1 if waited else 0
+    late = f"; it has not ended within {phrases.format_duration(CANCEL_TIMEOUT_S)}, see ralph status"
+    line = f"run {run} is asked to end{'' if args.no_wait else late}"
+    print_result(args.json, "cancel", {"run": run, **extra, "ended": False, "outcome": None}, line)
+    return 0 if args.no_wait else 1
 
 
-def _cancel_print_result(
-    outcome: Outcome, cancellation: Cancellation, for_programs: bool, extra: dict[str, Json]
-) -> None:
+def _print_cancelled(outcome: Outcome, cancellation: Cancellation, for_programs: bool, extra: dict[str, Json]) -> None:
     run, already_ended, left = cancellation.run, cancellation.had_ended, [row.id for row in cancellation.unfinished()]
     descendants = [name for name in cancellation.requested if name != run]
     if for_programs:

@@ -7,7 +7,7 @@ from argparse import Namespace
 
 from ralphproof.base.value import Json
 from ralphproof.cli.parser import Parser, positive_int, seconds
-from ralphproof.display.output import confirm, print_json, print_lines, require_confirmation
+from ralphproof.display.output import MAX_LISTED, confirm, indented_list, print_json, print_lines, require_confirmation
 from ralphproof.display.phrases import format_count
 from ralphproof.runs.gc import REMOVAL_UNFINISHED, GcPlan, RetentionDecision, RetentionPolicy, execute_gc, plan_gc
 from ralphproof.runs.open_project import open_project, view_project
@@ -23,7 +23,6 @@ git uses is freed by the next git gc.
 Exit codes: 0 done, 1 something could not be deleted, 2 refused."""
 EXAMPLES = ("ralph gc --dry-run", "ralph gc --days 7 --keep 5", "ralph gc --yes && git gc --prune=now")
 DEFAULT_DAYS, DEFAULT_KEEP = 30.0, 20
-MAX_LISTED = 20
 
 
 def gc_parser() -> Parser:
@@ -77,10 +76,7 @@ def _print_plan(plan: GcPlan, args: Namespace, dry: bool) -> None:
     if plan.removed:
         in_git = ", and what git holds of them" if _any_in_git(plan.removed) else ""
         print_lines(f"{format_count(len(plan.removed), 'run')} would go, {_format_size(plan.bytes)} in files{in_git}:")
-        print_lines(
-            *(_decision_line(decision, plan.sizes[decision.row.id]) for decision in plan.removed[:MAX_LISTED]),
-            *_more_lines(plan.removed),
-        )
+        print_lines(*indented_list([_decision_line(one, plan.sizes[one.row.id]) for one in plan.removed]))
     print_lines(*(f"leftover: {path}  {_format_size(plan.sizes[path])}" for path in plan.leftovers[:MAX_LISTED]))
     print_lines(*_unsaved_work_lines(plan))
     note = "kept: the copy of .git from run {}, because the repository lost some of it; ralph restore {}"
@@ -93,11 +89,7 @@ def _print_plan(plan: GcPlan, args: Namespace, dry: bool) -> None:
 
 def _decision_line(decision: RetentionDecision, size: int) -> str:
     why = ", an earlier gc was cut off" if decision.reason == REMOVAL_UNFINISHED else ""
-    return f"  {decision.row.id}  {format_date(decision.row.began_at)}  {decision.outcome}  {_format_size(size)}{why}"
-
-
-def _more_lines(decisions: list[RetentionDecision]) -> list[str]:
-    return [f"  ... and {len(decisions) - MAX_LISTED} more"] if len(decisions) > MAX_LISTED else []
+    return f"{decision.row.id}  {format_date(decision.row.began_at)}  {decision.outcome}  {_format_size(size)}{why}"
 
 
 def _unsaved_work_lines(plan: GcPlan) -> list[str]:
@@ -108,7 +100,7 @@ def _unsaved_work_lines(plan: GcPlan) -> list[str]:
     head = (
         f"{format_count(len(plan.unlanded), 'run')} kept, because what they saved is {where} (--unlanded lets it go):"
     )
-    return [head, *map(_keep_hint, plan.unlanded[:MAX_LISTED]), *_more_lines(plan.unlanded)]
+    return [head, *indented_list([*map(_keep_hint, plan.unlanded)])]
 
 
 def _keep_hint(decision: RetentionDecision) -> str:
@@ -117,7 +109,7 @@ def _keep_hint(decision: RetentionDecision) -> str:
         (name, "branch" if name.isdigit() and decision.kind == "git" else "rewind") for name in decision.unique_saves
     ]
     ways = [f"ralph {verb} {decision.row.id} {name}" for name, verb in verbs]
-    return f"  {decision.row.id}  have it: {'; '.join(ways)}"
+    return f"{decision.row.id}  have it: {'; '.join(ways)}"
 
 
 def _any_in_git(decisions: list[RetentionDecision]) -> bool:

@@ -28,7 +28,7 @@ EXAMPLES = (
 def logs_parser() -> Parser:
     parser = Parser("logs", ABOUT, EXAMPLES)
     add = parser.add
-    add("run", "run id or unique prefix (default: the latest run)", nargs="?", metavar="RUN")
+    parser.add_run()
     add("-f, --follow", "follow until the run ends")
     add("--iteration N", "only this iteration; 0: the checks before the first one", type=iteration_number)
     add("--agent", "the agent's output; with the next three: only the named ones")

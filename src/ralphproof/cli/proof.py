@@ -61,7 +61,7 @@ FILE_MODE = 0o644
 def proof_parser() -> Parser:
     parser = Parser("proof", PROOF_ABOUT, PROOF_EXAMPLES)
     parser.add("what", "print the proof, or write it to a file", choices=("show", "export"))
-    parser.add("run", "run id or unique prefix (default: the latest run)", nargs="?", metavar="RUN")
+    parser.add_run()
     parser.add("-o, --output FILE", "with export: file (default: ralph-proof-RUN.md here)")
     parser.add("--force", "with export: overwrite an existing file")
     return parser

@@ -288,7 +288,7 @@ UNAVAILABLE_FLAGS = (("-f", NO_NEW_PROMPT), ("--prompt-file", NO_NEW_PROMPT))
 
 def resume_parser() -> Parser:
     parser = Parser("resume", RESUME_ABOUT, RESUME_EXAMPLES, UNAVAILABLE_FLAGS)
-    parser.add("run", "run id or unique prefix (default: the latest run)", nargs="?", metavar="RUN")
+    parser.add_run()
     known = parser.flags()
     for action in run_parser()._actions:
         if action.option_strings and action.dest not in RESUME_UNSET_FLAGS and action.option_strings[0] not in known:

@@ -10,7 +10,15 @@ from ralphproof.base.errors import Refused
 from ralphproof.base.escaping import sanitize
 from ralphproof.base.value import Json
 from ralphproof.cli.parser import Parser, find_named_run
-from ralphproof.display.output import confirm, print_json, print_lines, print_result, require_confirmation
+from ralphproof.display.output import (
+    MAX_LISTED,
+    confirm,
+    indented_list,
+    print_json,
+    print_lines,
+    print_result,
+    require_confirmation,
+)
 from ralphproof.display.phrases import format_count, format_diffstat, parse_diffstat
 from ralphproof.display.terminal import DIM, GREEN, PLAIN, RED, use_color
 from ralphproof.runs.open_project import open_project, view_project
@@ -46,7 +54,7 @@ DIFF_EXAMPLES = (
 
 def diff_parser() -> Parser:
     parser = Parser("diff", DIFF_ABOUT, DIFF_EXAMPLES)
-    parser.add("run", "run id or unique prefix (default: the latest run)", nargs="?", metavar="RUN")
+    parser.add_run()
     parser.add("number", "iteration (default: the whole run)", nargs="?", metavar="N")
     parser.add("--stat", "print only the changed lines per file")
     parser.add("--raw", "print the unescaped bytes, for git apply")
@@ -108,7 +116,6 @@ REWIND_EXAMPLES = (
     "ralph rewind 20261115-21 0 --yes",
     "ralph rewind latest before-rewind-20261115-213000",
 )
-REWIND_MAX_LISTED = 20
 
 
 def rewind_parser() -> Parser:
@@ -130,7 +137,7 @@ def rewind_main(argv: list[str]) -> int:
 
         def accept(paths: tuple[str, ...]) -> bool:
             if not args.json:
-                print_lines(f"{format_count(len(paths), 'file')} would change:", *_path_lines(paths))
+                print_lines(f"{format_count(len(paths), 'file')} would change:", *indented_list(paths))
             return args.yes or confirm(f"Restore the files of {target.place}?")
 
         result = rewind_files(project, ledger, target, accept)
@@ -146,11 +153,6 @@ def rewind_main(argv: list[str]) -> int:
             f"Undo: ralph rewind {row.id} {result.saved}",
         )
     return 0
-
-
-def _path_lines(paths: tuple[str, ...]) -> list[str]:
-    more = [f"  ... and {len(paths) - REWIND_MAX_LISTED} more"] if len(paths) > REWIND_MAX_LISTED else []
-    return [*(f"  {path}" for path in paths[:REWIND_MAX_LISTED]), *more]
 
 
 # ralph branch
@@ -188,11 +190,11 @@ def branch_main(argv: list[str]) -> int:
         records = ledger.records(row.id)
     work = load_saved_work(project, row, records, int(args.number))
     name, commit, plan = branch_saved_work(project, work, args.name, force=args.force)
-    _print_result(args, work, name, commit, plan)
+    _print_branch(args, work, name, commit, plan)
     return 0
 
 
-def _print_result(args: Namespace, work: SavedWork, name: str, commit: str, plan: CommitPlan) -> None:
+def _print_branch(args: Namespace, work: SavedWork, name: str, commit: str, plan: CommitPlan) -> None:
     if args.json:
         excluded: list[Json] = [{"path": one.path, "why": one.reason} for one in plan.excluded]
         facts: dict[str, Json] = {"run": work.row.id, "iteration": work.number, "branch": name, "commit": commit}
@@ -227,13 +229,12 @@ RESTORE_EXAMPLES = (
     "ralph restore latest --force   # over a newly created repository",
     "mkdir project && ralph restore 20261115-21 -d project && git -C project checkout -- .",
 )
-RESTORE_MAX_LISTED = 20
 
 
 def restore_parser() -> Parser:
     parser = Parser("restore", RESTORE_ABOUT, RESTORE_EXAMPLES)
     add = parser.add
-    add("run", "run id, unique prefix, or latest: the newest kept copy (default)", nargs="?", metavar="RUN")
+    parser.add_run("run id, unique prefix, or latest: the newest kept copy (default)")
     add("--force", "restore even if the present repository has commits that the copy lacks")
     add("--dry-run", "only print what would be done")
     return parser
@@ -243,11 +244,11 @@ def restore_main(argv: list[str]) -> int:
     args = restore_parser().parse(argv)
     project = view_project(args.project_dir, os.environ)
     result = restore_repository(project, args.run, force=args.force, dry_run=args.dry_run)
-    print_result(args.json, "restore", result.to_json(), *_result_lines(result))
+    print_result(args.json, "restore", result.to_json(), *_restore_lines(result))
     return 0
 
 
-def _result_lines(result: RestoreResult) -> list[str]:
+def _restore_lines(result: RestoreResult) -> list[str]:
     if not result.lost and not result.restored and not result.dry_run:
         done = f"The repository has everything in the copy of run {result.run}; nothing was changed."
         return [done, *_aside_lines(result)]
@@ -257,22 +258,20 @@ def _result_lines(result: RestoreResult) -> list[str]:
     lines = [f"The repository {verb} that of run {result.run} at {when}: {result.refs} refs{head}."]
     if result.lost:
         lines.append(f"It {'was' if result.restored else 'would be'} put back because {result.lost}.")
-    lines += [f"Later commits are kept: git log {one}" for one in result.named[:RESTORE_MAX_LISTED]]
+    lines += [f"Later commits are kept: git log {one}" for one in result.named[:MAX_LISTED]]
     lines += [*_aside_lines(result), *_file_lines(result)]
     if not result.restored:
-        newer = result.newer[:RESTORE_MAX_LISTED]
+        newer = result.newer[:MAX_LISTED]
         lines += [f"Only the present repository has {one.ref} ({one.commit[:SHORT_HASH_CHARS]})." for one in newer]
         lines.append("Nothing was changed.")
     return lines
 
 
 def _aside_lines(result: RestoreResult) -> list[str]:
-    now = (
-        [f"The previous .git is now {result.moved_aside}; delete it when you do not need it."]
-        if result.moved_aside
-        else []
-    )
-    return [*now, *(f"Moved aside earlier: {one}" for one in result.before)]
+    lines = [f"Moved aside earlier: {one}" for one in result.before]
+    if result.moved_aside:
+        lines.insert(0, f"The previous .git is now {result.moved_aside}; delete it when you do not need it.")
+    return lines
 
 
 def _file_lines(result: RestoreResult) -> list[str]:
@@ -282,10 +281,5 @@ def _file_lines(result: RestoreResult) -> list[str]:
         return ["Your files were not touched. Whether they differ from HEAD is unknown; see: git status"]
     if not result.differing:
         return ["Your files match HEAD."]
-    more = (
-        [f"  ... and {len(result.differing) - RESTORE_MAX_LISTED} more"]
-        if len(result.differing) > RESTORE_MAX_LISTED
-        else []
-    )
     head = f"Your files were not touched; {len(result.differing)} of them differ from HEAD:"
-    return [head, *(f"  {path}" for path in result.differing[:RESTORE_MAX_LISTED]), *more]
+    return [head, *indented_list(result.differing)]

@@ -40,7 +40,7 @@ STATUS_EXAMPLES = ("ralph status", "ralph status --all", "ralph status --tree", 
 
 def status_parser() -> Parser:
     parser = Parser("status", STATUS_ABOUT, STATUS_EXAMPLES)
-    parser.add("run", "run id or unique prefix (default: the latest run)", nargs="?", metavar="RUN")
+    parser.add_run()
     parser.add("--all", "list all runs of this repository, like ralph runs")
     parser.add("--tree", "show the run and, below it, the runs that its agent started")
     return parser

@@ -29,7 +29,7 @@ ATTACH_HINT = "ralph attach follows one run"
 
 def watch_parser() -> Parser:
     parser = Parser("watch", ABOUT, EXAMPLES)
-    parser.add("run", "run to open: run id, unique prefix, or latest", nargs="?", metavar="RUN")
+    parser.add_run("run to open: run id, unique prefix, or latest")
     return parser
 
 

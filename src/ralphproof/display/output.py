@@ -11,7 +11,7 @@ from ralphproof.base.value import TYPE_CHECKING
 from ralphproof.process.interrupts import RaiseOnSignal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ralphproof.base.value import Json
 
@@ -35,6 +35,15 @@ def print_result(as_json: bool, kind: str, data: Mapping[str, Json], *lines: str
         print_json(kind, data)
     else:
         print_lines(*lines)
+
+
+MAX_LISTED = 20  # items of a long list
+
+
+def indented_list(items: Sequence[str]) -> list[str]:
+    """The first items of a list, one a line, and how many more there are."""
+    more = [f"  ... and {len(items) - MAX_LISTED} more"] if len(items) > MAX_LISTED else []
+    return [*(f"  {item}" for item in items[:MAX_LISTED]), *more]
 
 
 def require_confirmation(given: bool, for_programs: bool, why: str) -> None:
