@@ -15,7 +15,7 @@ def broken(_: list[str]) -> int:
 def test_what_must_not_happen_is_told_in_one_line(
     flags: list[str], shown: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(dispatch, "_load_main", lambda verb: broken)
+    monkeypatch.setattr(dispatch, "verb_function", lambda verb, kind: broken)
     assert dispatch.dispatch(["status", *flags]) == 3
     said = capsys.readouterr().err
     assert "internal error (KeyError: 'what must not happen')" in said

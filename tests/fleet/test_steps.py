@@ -38,7 +38,8 @@ def in_second_turn(machine: Machine, order: Any, room: Path, **more: Any) -> Any
     assert first["next"] == "PickNextJob", (first, machine.log)
     live = machine.start(order, **more)
     live.until("begun")
-    wait(lambda: starts(room) == 2 and (machine.tree / "half").exists(), "the second turn is at work")
+    half = machine.tree / "half"
+    wait(lambda: starts(room) == 2 and half.exists() and half.read_text() == "half", "the second turn is at work")
     return live
 
 
